@@ -125,15 +125,18 @@ constexpr std::string_view kWindow = "attention.sliding_window";
 constexpr std::string_view kPattern = "attention.sliding_window_pattern";
 constexpr std::string_view kBaseOfWindows = "rope.freq_base_swa";
 
-// [layer]: whether it has a window, in a file that has windows.
-std::vector<bool> LayersWithWindows(const Family& family, const FamilyKeys& keys, size_t layers) {
-  std::optional<std::vector<bool>> flags = keys.Flags(kPattern);
-  if (flags) {
+// Which layers have windows, in a file that has windows.
+struct WindowPattern {
+  std::vector<bool> windows;  // [layer]
+  bool in_file = false;       // the file has it; else it is the family's
+};
+WindowPattern ReadWindowPattern(const Family& family, const FamilyKeys& keys, size_t layers) {
+  if (const std::optional<std::vector<bool>> flags = keys.Flags(kPattern)) {
     if (flags->size() != layers) {
       throw Error("{} has {} values, expected one for each of the {} layers", keys.Name(kPattern),
                   flags->size(), layers);
     }
-    return *flags;
+    return {*flags, true};
   }
   const std::optional<uint64_t> in_file = keys.Unsigned(kPattern);
   if (in_file == 0) {
@@ -144,7 +147,7 @@ std::vector<bool> LayersWithWindows(const Family& family, const FamilyKeys& keys
   std::vector<bool> windows(layers, true);
   for (uint64_t i = full_every; full_every != 0 && i <= layers; i += full_every)
     windows[i - 1] = false;
-  return windows;
+  return {std::move(windows), in_file.has_value()};
 }
 
 void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
@@ -157,8 +160,7 @@ void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, K
   if (family.always_windows && !in_file && family.window == 0)
     throw Error("{} is missing: all {} models have windows", keys.Name(kWindow), family.name);
   const uint64_t window = in_file.value_or(family.window);
-  const bool has_pattern = keys.Flags(kPattern) || keys.Unsigned(kPattern);
-  const std::vector<bool> windows = LayersWithWindows(family, keys, model.layers.size());
+  const auto [windows, has_pattern] = ReadWindowPattern(family, keys, model.layers.size());
   const bool any = std::ranges::find(windows, true) != windows.end();
   std::optional<double> base = keys.Float(kBaseOfWindows);
   if (!base) base = family.window_base;
