@@ -47,6 +47,10 @@ struct Fault {
   FaultCode code = FaultCode::kNone;
   uint32_t detail = 0;  // chosen by the raiser: a layer, a slot, a sequence number
   explicit operator bool() const { return code != FaultCode::kNone; }
+  // Whether it was passed on along a chain: detail is the lost socket's rank.
+  bool names_rank() const {
+    return code == FaultCode::kRankLost || code == FaultCode::kRankStopped;
+  }
 };
 
 class alignas(kFalseSharingBytes) FaultFlag {

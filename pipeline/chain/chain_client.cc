@@ -130,8 +130,7 @@ void ChainClient::CheckFirstLink() {
   if (!fault) return;
   const std::string why = out_.FaultText();
   CloseLinks();
-  if ((fault.code == sync::FaultCode::kRankLost || fault.code == sync::FaultCode::kRankStopped) &&
-      fault.detail > 0 && fault.detail <= chain_.stages.size()) {
+  if (fault.names_rank() && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
     throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
                 chain_.stages[fault.detail - 1].socket, why);
   }

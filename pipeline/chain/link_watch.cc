@@ -59,9 +59,8 @@ std::optional<Loss> LinkWatch::Lost() {
         other.Fail(fault.code, fault.detail);
         return true;
       }
-      const bool passed_on =
-          fault.code == sync::FaultCode::kRankLost || fault.code == sync::FaultCode::kRankStopped;
-      loss_ = {passed_on ? fault.detail : neighbour, link.FaultText(), rdma::WasStopped(fault)};
+      loss_ = {fault.names_rank() ? fault.detail : neighbour, link.FaultText(),
+               rdma::WasStopped(fault)};
       other.Fail(loss_->stopped ? sync::FaultCode::kRankStopped : sync::FaultCode::kRankLost,
                  loss_->rank);
       return true;
