@@ -96,11 +96,11 @@ int Run(NodeOptions o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
   if (o.socket.empty() != o.rank.has_value())
     throw CLI::ValidationError("node", "give either --socket NAME or --rank N");
-  if (o.rank)
-    o.socket = pipeline::SocketOfRank(pipeline::Manifest::Load(o.model.manifest), *o.rank);
+  auto where = ReadManifest(o.model);
+  if (o.rank) o.socket = pipeline::SocketOfRank(where->manifest, *o.rank);
   SetLogLevel(spdlog::level::info);
   IgnoreBrokenPipes();
-  const auto where = LoadManifest(o.model, o.socket);
+  where->index = ServerIndex(where->manifest, o.model, o.socket);
   const pipeline::ServingSpec serving = pipeline::ServingOf(where->manifest);
   if (serving.socket != nullptr && serving.socket->name == o.socket)
     return RunServing(o, where->server().name, serving.socket->options);

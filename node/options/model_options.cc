@@ -216,23 +216,23 @@ std::optional<ManifestAndServer> ReadManifest(const ModelOptions& options) {
   return ManifestAndServer{pipeline::Manifest::Load(options.manifest), 0};
 }
 
+size_t ServerIndex(const pipeline::Manifest& manifest, const ModelOptions& options,
+                   const std::string& socket) {
+  const auto index = [&](const pipeline::ServerSpec& server) {
+    return static_cast<size_t>(&server - manifest.servers.data());
+  };
+  if (!options.server.empty()) return index(manifest.server(options.server));
+  if (!socket.empty()) return index(manifest.server_of_socket(socket));
+  if (manifest.servers.size() == 1) return 0;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  return index(manifest.server(host));
+}
+
 std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options,
                                               const std::string& socket) {
   auto result = ReadManifest(options);
-  if (!result) return result;
-  const auto& servers = result->manifest.servers;
-  const auto take = [&](const pipeline::ServerSpec& server) {
-    result->index = static_cast<size_t>(&server - servers.data());
-  };
-  if (!options.server.empty()) {
-    take(result->manifest.server(options.server));
-  } else if (!socket.empty()) {
-    take(result->manifest.server_of_socket(socket));
-  } else if (servers.size() > 1) {
-    char host[256] = {};
-    gethostname(host, sizeof(host) - 1);
-    take(result->manifest.server(host));
-  }
+  if (result) result->index = ServerIndex(result->manifest, options, socket);
   return result;
 }
 

@@ -78,8 +78,11 @@ struct ManifestAndServer {
   const pipeline::ServerSpec& server() const { return manifest.servers[index]; }
   size_t index = 0;
 };
-// Reads the manifest; nullopt if none was given. The server is --server, else the one that has the
-// socket of that name, else the only one or the one with this host's name. Error if there is none.
+// Which of the manifest's servers this one is: --server, else the one that has the socket of that
+// name, else the only one or the one with this host's name. Error if there is none.
+size_t ServerIndex(const pipeline::Manifest& manifest, const ModelOptions& options,
+                   const std::string& socket);
+// Reads the manifest and finds its server; nullopt if none was given.
 std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options,
                                               const std::string& socket = "");
 // The same for commands that run anywhere and look at all servers: the server is the first.
