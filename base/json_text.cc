@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -250,6 +251,18 @@ template ordered_json ParseJsonText<ordered_json>(std::string_view, const JsonLi
 template std::optional<json> TryParseJsonText<json>(std::string_view, const JsonLimits&);
 template std::optional<ordered_json> TryParseJsonText<ordered_json>(std::string_view,
                                                                     const JsonLimits&);
+
+void RethrowOfFile(const std::string& path, std::string_view wrong) {
+  try {
+    throw;
+  } catch (const JsonError& error) {
+    throw Error("{}: {}: it {}", path, wrong, error.what());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // a field is missing or of another type
+    throw Error("{}: {}: {}", path, wrong, WithoutClass(error.what()));
+  }
+}
 
 std::optional<std::string> FindTextField(std::string_view beginning, std::string_view field) {
   FieldFinder finder(field);

@@ -38,6 +38,11 @@ Json ParseJsonText(std::string_view text, const JsonLimits& = {});
 template <typename Json>
 std::optional<Json> TryParseJsonText(std::string_view text, const JsonLimits& = {});
 
+// For the catch (...) around the reading of a JSON file: throws what was caught as an Error that
+// names the file and says what is wrong with it ("damaged"). An Error that is no JsonError stays as
+// it is.
+[[noreturn]] void RethrowOfFile(const std::string& path, std::string_view wrong);
+
 // The text of a field of the outermost object, found in the beginning of a JSON text, which need
 // not be complete. nullopt if the field is not there.
 std::optional<std::string> FindTextField(std::string_view beginning, std::string_view field);

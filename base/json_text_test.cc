@@ -112,6 +112,23 @@ TEST(WorkTest, EndsWhatTakesTooMuch) {
   EXPECT_THROW(SpendWork(0), NotWanted);
 }
 
+TEST(JsonText, WhatIsWrongWithAFileNamesIt) {
+  const auto why = [](std::string_view text) {
+    return ErrorOf([&] {
+      try {
+        if (ParseJsonText<json>(text).at("version").get<int>() != 1) throw Error("another version");
+      } catch (...) {
+        RethrowOfFile("a/file", "damaged");
+      }
+    });
+  };
+  EXPECT_EQ(why(R"({"version":1})"), "no error");
+  EXPECT_EQ(why(R"({"version":2})"), "another version");
+  EXPECT_EQ(why("{}"), "a/file: damaged: key 'version' not found");
+  EXPECT_EQ(why(R"({"version":"1"})"), "a/file: damaged: type must be number, but is string");
+  EXPECT_TRUE(why("{").starts_with("a/file: damaged: it is not JSON: parse error")) << why("{");
+}
+
 // Clients can't take back what a model wrote.
 TEST(JsonText, HalfOfAPairThatStandsAloneIsReplaced) {
   const auto text = [](std::string_view from) {

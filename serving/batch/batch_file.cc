@@ -231,12 +231,8 @@ BatchJob BatchJob::Load(const std::string& path) {
             .options = object.at("options").get<std::string>(),
             .seed = number("seed"),
             .created = object.at("created").get<int64_t>()};
-  } catch (const JsonError& error) {
-    throw Error("{}: not the file of a batch job: it {}", path, error.what());
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw Error("{}: not the file of a batch job: {}", path, error.what());
+  } catch (...) {
+    RethrowOfFile(path, "not the file of a batch job");
   }
 }
 

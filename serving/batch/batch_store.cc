@@ -54,10 +54,8 @@ json ReadJson(const std::string& path) {
     auto value = ParseJsonText<json>(std::string(std::istreambuf_iterator<char>(file), {}));
     if (value.at("version") != 1) throw Error("{}: written by another version of Larder", path);
     return value;
-  } catch (const JsonError& error) {
-    throw Error("{}: damaged: it {}", path, error.what());
-  } catch (const json::exception& error) {
-    throw Error("{}: damaged: {}", path, error.what());
+  } catch (...) {
+    RethrowOfFile(path, "damaged");
   }
 }
 

@@ -56,12 +56,8 @@ KeptTurn Read(const std::string& path, std::string id) {
                   .created_ns = value.at("created_ns").get<int64_t>()};
     if (const auto body = value.find("response"); body != value.end()) turn.body = body->dump();
     return turn;
-  } catch (const JsonError& error) {
-    throw Error("{}: damaged: it {}", path, error.what());
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw Error("{}: damaged: {}", path, error.what());
+  } catch (...) {
+    RethrowOfFile(path, "damaged");
   }
 }
 
