@@ -60,11 +60,16 @@ std::unique_ptr<Active> WaitingQueue::Take(size_t i) {
 }
 
 void WaitingQueue::DropCancelled() {
-  std::erase_if(waiting_, [](const std::unique_ptr<Active>& waiting) {
-    if (!waiting->sequence->cancelled()) return false;
-    waiting->sequence->Ended(SequenceEnd::kCancelled, "");
-    return true;
-  });
+  for (size_t looks = std::min(kLooks, waiting_.size()); looks > 0; --looks) {
+    if (next_look_ >= waiting_.size()) next_look_ = 0;
+    Sequence& sequence = *waiting_[next_look_]->sequence;
+    if (!sequence.cancelled()) {
+      ++next_look_;
+      continue;
+    }
+    sequence.Ended(SequenceEnd::kCancelled, "");
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(next_look_));
+  }
 }
 
 void WaitingQueue::Refuse(const std::string& why) {

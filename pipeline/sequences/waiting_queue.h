@@ -32,12 +32,16 @@ class WaitingQueue {
   std::vector<size_t> Next() const;
   // Takes out the i-th; those in front of it are overtaken.
   std::unique_ptr<Active> Take(size_t i);
+  // Ends those that are cancelled, of the next kLooks: a step's time is not for thousands.
   void DropCancelled();
   // All end as kUnavailable.
   void Refuse(const std::string& why);
 
  private:
+  static constexpr size_t kLooks = 64;
+
   const SlotTable& slots_;
+  size_t next_look_ = 0;
   std::deque<std::unique_ptr<Active>> waiting_;  // those of the background last
 };
 
