@@ -38,12 +38,13 @@ size_t SizeOf(int name) {
 }
 
 // The width of an AMD CPU's vector units (CPUID Fn8000_001A, EAX: FP256 and FP512); 0 for others.
-// KVM hides FP512: a CPU that has AVX-512 and not FP256 has it.
+// KVM hides FP512: a CPU that has AVX-512, and answers without FP256, has it.
 size_t VectorBytes(bool avx512) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0x8000001A, &eax, &ebx, &ecx, &edx) == 0) return 0;
   const bool fp256 = (eax & (1u << 2)) != 0, fp512 = (eax & (1u << 3)) != 0;
-  return fp512 || (avx512 && !fp256) ? 64 : fp256 ? 32 : 0;
+  const bool hidden = avx512 && eax != 0 && !fp256;
+  return fp512 || hidden ? 64 : fp256 ? 32 : 0;
 }
 
 HostCpu ReadCpu() {

@@ -75,8 +75,7 @@ KernelTuning DefaultTuning(Isa isa, const CoreShape& core) {
   tuning.in_l2_bytes = core.l2_bytes / 4 * 3;
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
     auto& [tile, slice] = tuning.products_in_l2.of[of];
-    const bool each_pass_fetches = slice.rows <= tile.rows;
-    if (ScheduleTable::Rows(of) <= tile.rows || each_pass_fetches) tile = tile.WithoutPrefetch();
+    if (std::min(ScheduleTable::Rows(of), slice.rows) <= tile.rows) tile = tile.WithoutPrefetch();
   }
   // A sum of values takes two registers, for a page's integers and for the chunk: 28 of 32
   // registers, 12 of 16 where a vector is two registers. Others hold broadcast weights and, without

@@ -108,8 +108,8 @@ class PlannedIntake final : public pipeline::Intake {
   size_t most_in_flight() const { return most_in_flight_; }
 
  private:
-  // The scheduler looks at all that wait, at each step. It begins them in their order, so that it
-  // need not know of those that come later than these.
+  // A prompt is made when the scheduler hears of it. It compares no more than so many that wait,
+  // and begins them in their order, so that it need not know of those that come later.
   static constexpr size_t kMostWaiting = 64;
 
   int64_t at_ns(size_t request) const { return begin_ns_ + load_.requests[request].at_ns; }

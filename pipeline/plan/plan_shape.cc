@@ -179,9 +179,12 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     const bool again = !p.stages.empty() && p.stages.back().cores == out.cores &&
                        p.stages.back().layers == out.layers &&
                        p.stages.back().weight_bytes == out.weight_bytes;
-    const model::ModelConfig here = plan.config_of(stage);
-    out.balance = again ? p.stages.back().balance
-                        : weight_node::MakeShardPlan(here, stage.cores).Balance(here);
+    if (again) {
+      out.balance = p.stages.back().balance;
+    } else {
+      const model::ModelConfig here = plan.config_of(stage);
+      out.balance = weight_node::MakeShardPlan(here, stage.cores).Balance(here);
+    }
     out.kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores;
     out.kv_room_bytes = stage.kv_room_bytes;
     out.packages = stage.packages;

@@ -1,7 +1,7 @@
-// Prediction: the time per token of a pipeline of stages, from bandwidths and latencies that were
-// measured or given. It is the decomposition of section 6.2 of Cache-Resident LLM Inference in
-// GB-Scale Last-Level Caches, "the paper" here (TPOT = stages x (stage time + network time)), with
-// a stage's time split into what it reads, and for stages that may differ. It shows a trend, not a
+// Prediction: the time per token of a pipeline of stages, from speeds that were measured, given
+// or assumed. It is the decomposition of section 6.2 of Cache-Resident LLM Inference in GB-Scale
+// Last-Level Caches, "the paper" here (TPOT = stages x (stage time + network time)), with a stage's
+// time split into what its Programs do, and for stages that may differ. It shows a trend, not a
 // guaranteed speed.
 #pragma once
 
